@@ -31,6 +31,12 @@ fn check(rig: &Rig, members: [&str; 2], checker: &[&str]) -> (Option<i32>, Strin
     (checked.status.code(), text.concat())
 }
 
+/// Every other MiB of the middle of the members, from here on: wherever a file system puts a file of 2 MiB, it is in both halves.
+fn every_other_mib(from: u32) -> String {
+    let pieces: Vec<_> = (from..160).step_by(2).map(|mib| format!("{mib}MiB..{}MiB", mib + 1)).collect();
+    pieces.join("|")
+}
+
 #[test]
 fn what_file_systems_leave_on_a_volume_is_whole_for_their_own_checkers() {
     let checkers: [(&str, &[&str]); 2] =
@@ -51,13 +57,14 @@ fn what_file_systems_leave_on_a_volume_is_whole_for_their_own_checkers() {
                 "seed: 5\nstack:\n  - volume:\n      of:\n        left: [ file: {{ path: left }}, faults ]\n        right: [ file: {{ \
                  path: right }}, faults ]\nsubject: {subject}\n\
                  load: {{ files: {{ count: 4, size: 2MiB }}, reads: 30%, requests: 2000, flush_every: 100 }}\nfaults:\n  \
-                 - \"on=left, write, offset=32MiB..96MiB, every=7: bit_flip\"\n  \
-                 - \"on=right, write, offset=96MiB..160MiB, every=7: zeros\"\n\
-                 expect: {{ failures: 0, errors: 0, silent: 0, unknown: any, reported: 0, untriggered: any }}\n"
+                 - \"on=left, write, offset={}, every=7: bit_flip\"\n  \
+                 - \"on=right, write, offset={}, every=7: zeros\"\n\
+                 expect: {{ failures: 0, errors: 0, silent: 0, unknown: any, reported: 0 }}\n",
+                every_other_mib(32),
+                every_other_mib(33)
             )));
-            // Where a file system puts its files is its own affair, and may be in the stretch of one rule alone.
+            // That both rules had hits is part of it.
             run.assert_passed();
-            assert!(run.count("injections") > 0, "{kind}, {way}: {}", run.text);
             let (code, text) = check(&rig, ["left", "right"], checker);
             assert_eq!(code, Some(0), "{kind}, {way}: {text}");
             if way != "loop" {

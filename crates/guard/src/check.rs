@@ -14,6 +14,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 use serde::Serialize;
 
 use crate::clock;
+use crate::copies::Survey;
 use crate::counts::add;
 use crate::file::{GuardedFile, blocks_of};
 use crate::journal::What;
@@ -80,6 +81,8 @@ pub struct CheckReport {
     pub repaired_count: u64,
     /// Blocks that a crash had left half written, and that were taken in as they were found.
     pub torn: u64,
+    /// Blocks of which the copies of a volume were to be looked at, and could not: they have no place of their own on it.
+    pub copies_unseen: u64,
     /// Files that were changed behind the guard's back.
     pub foreign: Vec<String>,
     /// Blocks of those files that are not what the guard knows; whether they were changed or rotted, nobody can tell.
@@ -129,7 +132,7 @@ enum Scrubbed {
 
 impl GuardedFile {
     /// Whether a block as the disk had it is right, and stayed so: `None` if that must be asked with the lock.
-    fn is_right(&self, block: u64, data: &[u8]) -> Option<bool> {
+    pub(crate) fn is_right(&self, block: u64, data: &[u8]) -> Option<bool> {
         let entry = self.live.entry(block)?;
         let sequence = entry.sequence.load(Ordering::Acquire);
         let flags = entry.flags.load(Ordering::Acquire);
@@ -200,11 +203,13 @@ impl GuardedFile {
         tell: &mut dyn FnMut(u64) -> bool,
         found: &mut FileFindings,
     ) -> Result<()> {
+        let copies = self.store.copies();
+        let mut survey = copies.as_ref().map(|copies| copies.survey(&self.file)).transpose()?;
         if self.size() <= BUFFERS as u64 * CHUNK as u64 {
             let mut at = 0;
             while at < self.size() {
                 let read = self.read_chunk(buffers[0].bytes(), at);
-                let length = self.check_chunk(buffers[0].bytes(), read, at, found)?;
+                let length = self.check_chunk(buffers[0].bytes(), read, at, survey.as_mut(), found)?;
                 at += length;
                 if !tell(length) {
                     return Ok(());
@@ -212,7 +217,7 @@ impl GuardedFile {
             }
             return Ok(());
         }
-        self.check_large(buffers, tell, found)
+        self.check_large(buffers, tell, survey, found)
     }
 
     /// The same, with the disk at work on the next chunks while one is verified.
@@ -220,6 +225,7 @@ impl GuardedFile {
         &self,
         buffers: &mut [AlignedBuffer; BUFFERS],
         tell: &mut dyn FnMut(u64) -> bool,
+        mut survey: Option<Survey<'_>>,
         found: &mut FileFindings,
     ) -> Result<()> {
         std::thread::scope(|scope| {
@@ -256,7 +262,7 @@ impl GuardedFile {
                 if at >= self.size() {
                     break;
                 }
-                let length = self.check_chunk(buffer.bytes(), read, at, found)?;
+                let length = self.check_chunk(buffer.bytes(), read, at, survey.as_mut(), found)?;
                 if !tell(length) {
                     break;
                 }
@@ -277,7 +283,14 @@ impl GuardedFile {
     }
 
     /// Verifies a chunk of which so many bytes were read, and says how long it is.
-    fn check_chunk(&self, bytes: &[u8], read: usize, at: u64, found: &mut FileFindings) -> Result<u64> {
+    fn check_chunk(
+        &self,
+        bytes: &[u8],
+        read: usize,
+        at: u64,
+        survey: Option<&mut Survey<'_>>,
+        found: &mut FileFindings,
+    ) -> Result<u64> {
         let length = CHUNK.min(usize::try_from(self.size().saturating_sub(at)).unwrap_or(CHUNK));
         let blocks = at / BLOCK_U64..blocks_of(at + length as u64);
         for (number, block) in blocks.clone().enumerate() {
@@ -306,18 +319,23 @@ impl GuardedFile {
                 Scrubbed::Unvouched => found.unvouched += 1,
             }
         }
+        if let Some(survey) = survey {
+            self.check_copies(survey, blocks.clone(), found)?;
+        }
         let _lock = self.lock_writers()?;
         self.forget(blocks);
         Ok(length as u64)
     }
 }
 
+/// What was found in one file.
 #[derive(Default)]
-struct FileFindings {
-    blocks: u64,
-    rotten: Vec<u64>,
-    repaired: Vec<u64>,
+pub(crate) struct FileFindings {
+    pub(crate) blocks: u64,
+    pub(crate) rotten: Vec<u64>,
+    pub(crate) repaired: Vec<u64>,
     unvouched: u64,
+    pub(crate) copies_unseen: u64,
 }
 
 /// Lets through so many bytes a second.
@@ -436,6 +454,7 @@ fn work(
         report.files += 1;
         report.bytes += bytes;
         report.blocks += findings.blocks;
+        report.copies_unseen += findings.copies_unseen;
         report.foreign_blocks += foreign_blocks;
         report.rotten_count += findings.rotten.len() as u64;
         report.repaired_count += findings.repaired.len() as u64;

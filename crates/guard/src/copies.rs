@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,10 +13,14 @@ use rotproof_block::extent_map::place_in;
 use rotproof_block::{Error, ErrorKind, Result};
 use serde::Deserialize;
 
+use crate::sum::{BLOCK, BLOCK_U64};
+
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of a line of an answer.
 const LINE_BYTES_MAX: u64 = 256 << 10;
+/// Blocks of a file that are asked for at once.
+const STRETCH_BLOCKS: u64 = 16;
 
 /// The server of a volume.
 #[derive(Clone, Debug)]
@@ -30,6 +35,24 @@ pub struct Looked {
     pub is_found: bool,
     /// So many are wrong, or cannot be read.
     pub wrong: usize,
+}
+
+/// All copies of many blocks of one file, one stretch after the other.
+pub struct Survey<'a> {
+    copies: &'a VolumeCopies,
+    connection: BufReader<UnixStream>,
+    partition_start: u64,
+}
+
+/// What a survey has found of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// All of its copies are right.
+    Alike,
+    /// One is not, or cannot be read.
+    Differs,
+    /// It has no place of its own on the volume, or nobody tells which.
+    Nothing,
 }
 
 #[derive(Deserialize)]
@@ -94,6 +117,11 @@ impl VolumeCopies {
         }
     }
 
+    /// Begins to look at all copies of the blocks of a file.
+    pub fn survey(&self, file: &File) -> Result<Survey<'_>> {
+        Ok(Survey { copies: self, connection: self.connect()?, partition_start: partition_start(file)? })
+    }
+
     fn connect(&self) -> Result<BufReader<UnixStream>> {
         let doing = || format!("asking the server of a volume at {}", self.socket.display());
         let stream = UnixStream::connect(&self.socket).doing(doing)?;
@@ -135,6 +163,77 @@ impl VolumeCopies {
         let mut line = Vec::new();
         stream.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line).doing(doing)?;
         Ok(line)
+    }
+}
+
+impl Survey<'_> {
+    /// Looks at all copies of blocks of the file, of which `size` bytes are there. `is_right` is asked for a block and what one of its
+    /// copies has, and `tell` hears of each block, in their order.
+    ///
+    /// Fails if the server of the volume does not answer any more.
+    pub fn look(
+        &mut self,
+        file: &File,
+        name: &Path,
+        blocks: Range<u64>,
+        size: u64,
+        is_right: &dyn Fn(u64, &[u8]) -> bool,
+        tell: &mut dyn FnMut(u64, Seen),
+    ) -> Result<()> {
+        let mut from = blocks.start;
+        while from < blocks.end {
+            let to = blocks.end.min(from + STRETCH_BLOCKS);
+            let right = |block, data: &[u8]| {
+                let valid = size.saturating_sub(block * BLOCK_U64).min(BLOCK_U64) as usize;
+                is_right(block, &data[..valid])
+            };
+            if let Some(seen) = self.stretch(file, name, from..to, &right)? {
+                (from..to).zip(seen).for_each(|(block, seen)| tell(block, seen));
+            } else {
+                // They lie apart, or some of them nowhere.
+                for block in from..to {
+                    let seen = self.stretch(file, name, block..block + 1, &right)?;
+                    tell(block, seen.map_or(Seen::Nothing, |seen| seen[0]));
+                }
+            }
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// `None` if they cannot be had at once.
+    fn stretch(
+        &mut self,
+        file: &File,
+        name: &Path,
+        blocks: Range<u64>,
+        is_right: &dyn Fn(u64, &[u8]) -> bool,
+    ) -> Result<Option<Vec<Seen>>> {
+        let length = (blocks.end - blocks.start) * BLOCK_U64;
+        let Ok(place) = place_in(file, name, blocks.start * BLOCK_U64, length) else { return Ok(None) };
+        let mut seen = vec![Seen::Alike; (blocks.end - blocks.start) as usize];
+        let mut copy = 0;
+        loop {
+            let offset = place + self.partition_start;
+            let stretch = match self.copies.ask(&mut self.connection, copy, offset, length) {
+                Ok(stretch) => stretch,
+                // It has no such stretch: where two segments meet, or nowhere.
+                Err(error) if error.kind() == ErrorKind::Refused => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let data = stretch.data.as_deref().and_then(bytes_of).filter(|data| data.len() as u64 == length);
+            for (at, block) in blocks.clone().enumerate() {
+                let is_as_it_should =
+                    data.as_ref().is_some_and(|data| is_right(block, &data[at * BLOCK..][..BLOCK]));
+                if !is_as_it_should {
+                    seen[at] = Seen::Differs;
+                }
+            }
+            copy += 1;
+            if copy >= stretch.copies {
+                return Ok(Some(seen));
+            }
+        }
     }
 }
 

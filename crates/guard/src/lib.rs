@@ -15,6 +15,7 @@
 //!
 //! It knows nothing of FUSE, of preloading, or of the terminal.
 
+mod all_copies;
 mod arena;
 mod bits;
 pub mod chain;

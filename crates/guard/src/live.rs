@@ -190,10 +190,15 @@ impl LiveEntry {
 
     /// Marks the block as being changed.
     pub fn begin(&self) {
-        let sequence = self.sequence.load(Ordering::Relaxed);
-        self.sequence.store(sequence | 1, Ordering::Relaxed);
+        self.announce();
         // No change of the block is seen before the mark.
         std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
+    /// The same for who marks several, and sets one fence behind them.
+    pub fn announce(&self) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence | 1, Ordering::Relaxed);
     }
 
     /// Marks the block as quiet again.
@@ -246,7 +251,10 @@ impl Head {
         if self.dirty_words.load(Ordering::Relaxed) < words {
             self.dirty_words.fetch_max(words, Ordering::Relaxed);
         }
-        set_bit(&self.dirty, region);
+        // It is taken away under the lock of writers alone, which every writer has: what it sees holds.
+        if !has_bit(&self.dirty, region) {
+            set_bit(&self.dirty, region);
+        }
     }
 
     /// It has none any more.

@@ -1,7 +1,7 @@
 //! Writing: the new sum of each block is made before its old one is verified, and both before the data reach the file.
 
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use rotproof_block::Result;
 
@@ -29,7 +29,9 @@ impl GuardedFile {
     /// written, in their order. Data that do not have them are refused with [`Trouble::Boundary`] before anything is written
     /// of their stretch of [`WRITE_BLOCKS`] blocks.
     pub fn write_with_sums(&self, from: &[u8], offset: u64, sums: Option<&[u64]>) -> Outcome<usize> {
-        self.live.prefetch(offset / BLOCK_U64);
+        let first = offset / BLOCK_U64;
+        let blocks = blocks_of(offset % BLOCK_U64 + from.len() as u64).min(WRITE_BLOCKS as u64);
+        (first..first + blocks).for_each(|block| self.live.prefetch(block));
         let lock = self.lock_writers()?;
         self.write_locked(&lock, from, offset, sums)
     }
@@ -113,7 +115,9 @@ impl GuardedFile {
         }
         head.writing[0].store(first, Ordering::Relaxed);
         head.writing[1].store(last - first + 1, Ordering::Release);
-        (first..=last).for_each(|block| self.live.at(block).begin());
+        (first..=last).for_each(|block| self.live.at(block).announce());
+        // No change of any of them is seen before that.
+        fence(Ordering::SeqCst);
         let written = write_all(writer, from, offset);
         let done = match &written {
             Ok(done) | Err((done, _)) => *done,

@@ -48,6 +48,12 @@ pub fn checked(report: &CheckReport, store: &Store, paint: Paint) -> String {
             counted(report.foreign_blocks, "block")
         ));
     }
+    if report.copies_unseen > 0 {
+        let blocks = counted(report.copies_unseen, "block");
+        lines.push(format!(
+            "  unseen     the copies of {blocks}, which have no place of their own on the volume"
+        ));
+    }
     if report.torn > 0 {
         lines.push(format!("  torn       {}, by a crash, taken in as found", count(report.torn)));
     }
