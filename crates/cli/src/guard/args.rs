@@ -139,7 +139,7 @@ pub struct RepairArgs {
     #[arg(long, value_name = "DIR", required_unless_present = "volume")]
     pub mirror: Option<PathBuf>,
 
-    /// The volume below, all of whose copies are looked at: its name, or its control socket
+    /// The volume below, for all its copies: its name, or its socket
     #[arg(long, value_name = "NAME")]
     pub volume: Option<PathBuf>,
 }
