@@ -47,6 +47,14 @@ pub fn run_small(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
     personalities(effort, folder.path(), found)
 }
 
+/// What large files cost that have files of their own on either side.
+pub fn run_large(effort: Effort, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let folder = machine::folder_on_disk()?;
+    modes(effort, folder.path(), found)?;
+    writes(effort, folder.path(), found)?;
+    scans(effort, folder.path(), found)
+}
+
 fn doing<T>(done: std::io::Result<T>) -> Result<T> {
     done.doing(|| "measuring the guard".to_owned())
 }
@@ -78,8 +86,13 @@ fn open(store: &Arc<Store>, name: &str) -> Result<(Arc<GuardedFile>, File)> {
 
 /// A file with data that do not repeat, durable, all of it verified and in the cache.
 fn filled(store: &Arc<Store>, name: &str) -> Result<(Arc<GuardedFile>, File)> {
+    filled_by(store, name, 1 << 20)
+}
+
+/// The same, written in pieces of so many bytes.
+fn filled_by(store: &Arc<Store>, name: &str, length: usize) -> Result<(Arc<GuardedFile>, File)> {
     let (file, plain) = open(store, name)?;
-    let mut data = vec![0u8; 1 << 20];
+    let mut data = vec![0u8; length];
     for at in (0..FILE_BYTES).step_by(data.len()) {
         data.iter_mut().enumerate().for_each(|(index, byte)| {
             *byte = ((at + index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as u8;
@@ -226,9 +239,9 @@ struct Alone {
 }
 
 impl Alone {
-    fn new(folder: &Path, name: &str, strong: Algorithm, switch: Option<u32>) -> Result<Self> {
+    fn new(folder: &Path, name: &str, strong: Algorithm, switch: Option<u32>, length: usize) -> Result<Self> {
         let store = guarded(folder, name, Algorithm::Xor64, strong, switch)?;
-        let (file, plain) = filled(&store, "file")?;
+        let (file, plain) = filled_by(&store, "file", length)?;
         Ok(Self { file, plain, store })
     }
 
@@ -269,8 +282,8 @@ fn modes(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result
     ] {
         let make = |number, is_first| {
             let named = |side: &str| format!("{side}-{number}");
-            let dynamic = || Alone::new(folder, &named("dynamic"), Algorithm::Fletcher256, Some(92));
-            Alone::two(is_first, dynamic, || Alone::new(folder, &named("peer"), strong, peer))
+            let dynamic = || Alone::new(folder, &named("dynamic"), Algorithm::Fletcher256, Some(92), LARGE);
+            Alone::two(is_first, dynamic, || Alone::new(folder, &named("peer"), strong, peer, LARGE))
         };
         let rounds = in_generations(effort, make, |sides| rate(&sides.0), |sides| rate(&sides.1))?;
         let name = format!("warm random reads of 4 KiB, dynamic (92 s) to {name}");
@@ -284,7 +297,9 @@ fn writes(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Resul
     for (length, syncs) in [(SMALL, false), (LARGE, false), (SMALL, true)] {
         let make = |number, is_first| {
             let alone = |side: &'static str| {
-                move || Alone::new(folder, &format!("{side}-{number}"), Algorithm::Xxh3, None)
+                // Block by block, so that the cache has it in pages: in larger pieces the kernel takes ten times as long for a write of
+                // 4 KiB, on either side.
+                move || Alone::new(folder, &format!("{side}-{number}"), Algorithm::Xxh3, None, SMALL)
             };
             Alone::two(is_first, alone("guarded"), alone("plain"))
         };

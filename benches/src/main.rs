@@ -175,6 +175,11 @@ const BENCHMARKS: &[Benchmark] = &[
         run: guard::run_small,
     },
     Benchmark {
+        name: "guard-large",
+        about: "of `guard`: the modes, writes and scans of large files alone",
+        run: guard::run_large,
+    },
+    Benchmark {
         name: "soak",
         about: "ten thousand lives of volumes, and the states that a loss of power leaves of one, drawn from seeds",
         run: soak::run,

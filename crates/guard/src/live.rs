@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 use parking_lot::Mutex;
 use rotproof_block::Result;
@@ -192,7 +192,7 @@ impl LiveEntry {
     pub fn begin(&self) {
         self.announce();
         // No change of the block is seen before the mark.
-        std::sync::atomic::fence(Ordering::SeqCst);
+        fence(Ordering::Release);
     }
 
     /// The same for who marks several, and sets one fence behind them.

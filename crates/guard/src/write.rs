@@ -117,7 +117,7 @@ impl GuardedFile {
         head.writing[1].store(last - first + 1, Ordering::Release);
         (first..=last).for_each(|block| self.live.at(block).announce());
         // No change of any of them is seen before that.
-        fence(Ordering::SeqCst);
+        fence(Ordering::Release);
         let written = write_all(writer, from, offset);
         let done = match &written {
             Ok(done) | Err((done, _)) => *done,
@@ -172,6 +172,8 @@ impl GuardedFile {
         let light = self.pair.light;
         let valid = size.saturating_sub(begin).min(BLOCK_U64);
         let covers = start == begin && end - begin >= valid;
+        // Before anything is looked up of the block: what is known of it has the time to come from memory meanwhile.
+        let made = if covers || given.is_none() { light.of(data).word() } else { 0 };
         self.ensure(block)?;
         if self.is_disowned() {
             let is_as_given = given.is_none_or(|given| given == light.of(data).word());
@@ -179,7 +181,6 @@ impl GuardedFile {
         }
         if covers {
             // Case 1 of the chain, with early detection: the writer's sum goes along.
-            let made = light.of(data).word();
             if let Some(given) = given {
                 add(&self.store.counts.boundary, 1);
                 if made != given {
@@ -188,7 +189,7 @@ impl GuardedFile {
             }
             return Ok((made, true));
         }
-        let sum = given.unwrap_or_else(|| light.of(data).word());
+        let sum = given.unwrap_or(made);
         if self.live.at(block).flags.load(Ordering::Acquire) & flag::KNOWN == 0 {
             return Ok((0, false));
         }
