@@ -441,6 +441,9 @@ fn work(
                 let _ = file.sync(false);
             }
             file.settle()?;
+            if findings.unvouched > 0 && file.standing() == Standing::Guarded {
+                file.admit_unknown()?;
+            }
             Ok(file.standing())
         });
         let mut foreign_blocks = 0;
@@ -466,7 +469,6 @@ fn work(
         match checked {
             Ok(Standing::Foreign) => report.foreign.push(name),
             Ok(Standing::Unknown) => report.unguarded.push(name),
-            Ok(Standing::Guarded) if findings.unvouched > 0 => report.unguarded.push(name),
             Ok(Standing::Guarded) => {}
             Err(error) => report.failed.push((name, error.to_string())),
         }

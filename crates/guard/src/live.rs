@@ -239,6 +239,11 @@ impl Head {
         self.told.store(bytes, Ordering::Release);
     }
 
+    /// The table says something of so many bytes. It need not be durable if its header says so. The caller holds the lock of writers.
+    pub(crate) fn tell_more(&self, bytes: u64) {
+        self.told.fetch_max(bytes, Ordering::AcqRel);
+    }
+
     /// The file is cut; says whether the disk says something of more, or is about to. The caller holds the lock of writers.
     pub(crate) fn cut_to(&self, bytes: u64) -> bool {
         let telling = self.telling.fetch_min(bytes, Ordering::AcqRel);

@@ -12,6 +12,7 @@ use rotproof_block::{Error, ErrorKind, Result};
 use serde::Serialize;
 
 use crate::file::{GuardedFile, blocks_of};
+use crate::home::Home;
 use crate::live::{flag, state};
 use crate::stat::Stat;
 use crate::store::Store;
@@ -90,19 +91,20 @@ impl GuardedFile {
         }
     }
 
-    /// Takes the data as they are for right. False if somebody changed the file meanwhile, again and again. Not durable.
-    pub fn take_in(&self, read: &AtomicU64) -> Result<bool> {
-        (0..TRIES).try_fold(false, |done, _| if done { Ok(true) } else { self.try_take_in(read) })
+    /// Takes the data as they are for right; with [`TakeIn::Unknown`] those alone that have no sums yet. False if somebody changed the file
+    /// meanwhile, again and again. Not durable.
+    pub fn take_in(&self, what: TakeIn, read: &AtomicU64) -> Result<bool> {
+        (0..TRIES)
+            .try_fold(false, |done, _| if done { Ok(true) } else { self.try_take_in(what, STRETCH, read) })
     }
 
-    fn try_take_in(&self, read: &AtomicU64) -> Result<bool> {
+    fn try_take_in(&self, what: TakeIn, stretch: u64, read: &AtomicU64) -> Result<bool> {
         let doing = || format!("reading {}", self.name());
         if self.is_disowned() {
             return Ok(false);
         }
         let before = Stat::of(self.file.as_raw_fd()).doing(doing)?;
         let head = self.live.head();
-        // From the beginning of each page of entries, so that none is mixed of old and new.
         let mut buffer = vec![0; CHUNK];
         let mut at = 0;
         let mut kept_from = 0;
@@ -115,13 +117,22 @@ impl GuardedFile {
                 return Ok(false);
             }
             self.make_room(blocks_of(at + length as u64))?;
-            for (number, block) in buffer[..length].chunks(BLOCK).enumerate() {
-                self.adopt(at / BLOCK_U64 + number as u64, block);
+            for (number, data) in buffer[..length].chunks(BLOCK).enumerate() {
+                let block = at / BLOCK_U64 + number as u64;
+                if what == TakeIn::Unknown {
+                    self.ensure(block)?;
+                    if self.live.at(block).flags.load(Ordering::Acquire) & flag::KNOWN != 0 {
+                        continue;
+                    }
+                }
+                self.adopt(block, data);
             }
             read.fetch_add(length as u64, Ordering::Relaxed);
             at += length as u64;
-            if at - kept_from >= STRETCH {
+            if at - kept_from >= stretch {
                 self.store_stretch()?;
+                // From here on they are looked up in the table, though it is not durable, nor are the data: its header says so.
+                head.tell_more(at.min(before.size));
                 self.forget(kept_from / BLOCK_U64..at / BLOCK_U64);
                 kept_from = at;
             }
@@ -140,9 +151,26 @@ impl GuardedFile {
         Ok(true)
     }
 
-    /// Lets go of the memory of entries that are in the table on the disk; they are looked up again when they are wanted. The
-    /// caller holds the lock of writers.
+    /// Nobody vouches for some blocks of a file of which all is said to have sums: that is said no more, so that it is taken in again.
+    pub(crate) fn admit_unknown(&self) -> Result<()> {
+        let _syncing = self.lock_syncers();
+        let _writers = self.lock_writers()?;
+        self.live.head().state.fetch_and(!state::COMPLETE, Ordering::Relaxed);
+        let stat = self.stat()?;
+        match self.home() {
+            Home::Nowhere => Ok(()),
+            Home::Slot(class) => self.rewrite_record(class, stat),
+            Home::Table => {
+                let Some(file) = self.table.open()? else { return Ok(()) };
+                self.table.write_header(&file, &self.named_header(self.size(), stat))
+            }
+        }
+    }
+
+    /// Lets go of the memory of entries that are in the table on the disk; they are looked up again when they are wanted, so those stay of which
+    /// the table is not believed yet. The caller holds the lock of writers.
     pub(crate) fn forget(&self, blocks: std::ops::Range<u64>) {
+        let blocks = blocks.start..blocks.end.min(blocks_of(self.live.head().durable()));
         let is_clean = |block: &u64| {
             self.live
                 .entry(*block)
@@ -224,7 +252,10 @@ fn work(
                 if !is_wanted {
                     return Ok(Some(false));
                 }
-                if !file.take_in(&progress.bytes)? {
+                // Of any other file what has sums is not believed to be right for that.
+                let is_all = what == TakeIn::All || file.standing() == Standing::Foreign;
+                let blocks = if is_all { TakeIn::All } else { TakeIn::Unknown };
+                if !file.take_in(blocks, &progress.bytes)? {
                     return Ok(None);
                 }
                 batch.add(file)?;
@@ -293,5 +324,107 @@ pub(crate) fn sync_file_system(folder: &Path) -> Result<()> {
     match unsafe { libc::syncfs(file.as_raw_fd()) } {
         0 => Ok(()),
         _ => Err(std::io::Error::last_os_error()).doing(doing),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::StoreOptions;
+    use crate::check::{CheckOptions, CheckProgress, check};
+
+    const BLOCKS: u64 = 5 * 256 + 100;
+
+    fn open(store: &Arc<Store>) -> (File, Arc<GuardedFile>) {
+        let path = store.root().join("file");
+        let file = File::options().read(true).write(true).open(&path).expect("a file");
+        let guarded = GuardedFile::open(store, file.as_raw_fd(), true, &path).expect("a guarded file");
+        (file, guarded)
+    }
+
+    fn rig() -> (tempfile::TempDir, Arc<Store>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data: Vec<u8> = (0..BLOCKS).flat_map(|block| vec![(block % 250) as u8 + 1; BLOCK]).collect();
+        std::fs::write(folder.path().join("file"), data).expect("written");
+        let store = Store::init(folder.path(), None, StoreOptions::default()).expect("a guard");
+        (folder, store)
+    }
+
+    fn unvouched(file: &GuardedFile) -> Vec<u64> {
+        let _lock = file.lock_writers().expect("a lock");
+        (0..BLOCKS)
+            .filter(|block| {
+                file.ensure(*block).expect("looked up");
+                file.live.at(*block).flags.load(Ordering::Acquire) & flag::KNOWN == 0
+            })
+            .collect()
+    }
+
+    fn checked(store: &Arc<Store>) -> crate::check::CheckReport {
+        let from = [store.root().to_owned()];
+        let (progress, quiet) = (CheckProgress::default(), AtomicBool::new(false));
+        check(store, &from, CheckOptions::default(), &progress, &quiet).expect("checked")
+    }
+
+    #[test]
+    fn what_is_taken_in_in_stretches_is_whole_where_they_meet_in_a_page_of_sums() {
+        let (_folder, store) = rig();
+        let (_below, file) = open(&store);
+        let taken = file.try_take_in(TakeIn::Unknown, 1 << 20, &AtomicU64::new(0)).expect("taken in");
+        assert!(taken && file.live.at(300).flags.load(Ordering::Acquire) == 0, "let go of meanwhile");
+        assert_eq!(unvouched(&file), [0u64; 0]);
+        let written = file.store_unsynced().expect("stored");
+        file.store_synced(written).expect("told");
+        drop(file);
+        store.let_go(std::time::Duration::ZERO);
+        assert_eq!(unvouched(&open(&store).1), [0u64; 0]);
+        assert!(checked(&store).is_clean());
+    }
+
+    #[test]
+    fn sums_that_are_not_durable_are_not_let_go_of() {
+        let (_folder, store) = rig();
+        let (_below, file) = open(&store);
+        file.take_in(TakeIn::Unknown, &AtomicU64::new(0)).expect("taken in");
+        // As by another process that has closed it: nothing is dirty, and nothing is durable.
+        file.store_unsynced().expect("stored");
+        let lock = file.lock_writers().expect("a lock");
+        file.forget(0..BLOCKS);
+        drop(lock);
+        assert_eq!(unvouched(&file), [0u64; 0]);
+        let mut data = [0; BLOCK];
+        assert!(matches!(file.read_at(&mut data, 700 * BLOCK_U64), Ok(BLOCK)) && data == [201; BLOCK]);
+    }
+
+    #[test]
+    fn what_nobody_vouches_for_is_taken_in_after_a_check_and_what_is_rotten_is_not() {
+        let (_folder, store) = rig();
+        let all = |what| {
+            let (progress, quiet) = (TakeProgress::default(), AtomicBool::new(false));
+            take_in(&store, &[store.root().to_owned()], what, 1, &progress, &quiet)
+                .expect("taken in")
+                .taken_in
+        };
+        assert_eq!(all(TakeIn::Unknown), 1);
+        let (below, file) = open(&store);
+        let modified = Stat::of(below.as_raw_fd()).expect("there").modified;
+        below.write_all_at(b"rotten", 9 * BLOCK_U64).expect("rotten");
+        crate::stat::set_modified(&below, modified).expect("the time of before");
+        // As an earlier version left it.
+        let lock = file.lock_writers().expect("a lock");
+        file.ensure(500).expect("looked up");
+        file.live.at(500).flags.store(flag::LOADED | flag::DIRTY, Ordering::Release);
+        file.live.head().set_dirty(file.live.region_of(500));
+        drop(lock);
+        drop((below, file));
+        store.let_go(std::time::Duration::ZERO);
+        assert_eq!(all(TakeIn::Changed), 0, "nobody knows of it yet");
+        let report = checked(&store);
+        assert_eq!((report.rotten_count, report.unguarded.len()), (1, 1), "{report:?}");
+        assert_eq!(all(TakeIn::Changed), 1);
+        let report = checked(&store);
+        assert_eq!((report.rotten_count, report.unguarded.len()), (1, 0), "{report:?}");
     }
 }

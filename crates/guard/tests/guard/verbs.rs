@@ -1,5 +1,6 @@
 //! Taking in, checking, repairing, accepting, telling.
 
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -38,6 +39,21 @@ fn fill(rig: &Rig) {
     std::os::unix::fs::symlink("g", rig.path("s")).expect("a link");
     let sparse = std::fs::File::create(rig.path("hole")).expect("made");
     sparse.set_len(3 << 20).expect("sparse");
+}
+
+#[test]
+fn of_a_large_file_every_block_is_vouched_for() {
+    let rig = Rig::new();
+    let large = std::fs::File::create(rig.path("large")).expect("made");
+    large.set_len(600 << 20).expect("sparse");
+    for block in [0, 65_530, 65_536, 131_071, 150_000] {
+        large.write_all_at(&bytes(block, 4096), block * 4096).expect("written");
+    }
+    let store = rig.store();
+    assert_eq!(take(&store, TakeIn::Unknown).taken_in, 1);
+    let report = look(&store);
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.blocks, 600 << 8);
 }
 
 #[test]
