@@ -21,6 +21,7 @@ use crate::guard_loads::personalities;
 use crate::{Effort, machine};
 
 const FILE_BYTES: u64 = 256 << 20;
+const SCANNED_BYTES: u64 = 1 << 30;
 const SMALL: usize = 4096;
 const LARGE: usize = 128 << 10;
 /// Bytes a second of one core that taking in and checking are to reach where the disk is faster.
@@ -86,21 +87,21 @@ fn open(store: &Arc<Store>, name: &str) -> Result<(Arc<GuardedFile>, File)> {
 
 /// A file with data that do not repeat, durable, all of it verified and in the cache.
 fn filled(store: &Arc<Store>, name: &str) -> Result<(Arc<GuardedFile>, File)> {
-    filled_by(store, name, 1 << 20)
+    filled_by(store, name, FILE_BYTES, 1 << 20)
 }
 
-/// The same, written in pieces of so many bytes.
-fn filled_by(store: &Arc<Store>, name: &str, length: usize) -> Result<(Arc<GuardedFile>, File)> {
+/// The same with so many bytes, written in pieces of so many.
+fn filled_by(store: &Arc<Store>, name: &str, bytes: u64, length: usize) -> Result<(Arc<GuardedFile>, File)> {
     let (file, plain) = open(store, name)?;
     let mut data = vec![0u8; length];
-    for at in (0..FILE_BYTES).step_by(data.len()) {
+    for at in (0..bytes).step_by(data.len()) {
         data.iter_mut().enumerate().for_each(|(index, byte)| {
             *byte = ((at + index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as u8;
         });
         told(file.write_at(&data, at))?;
     }
     told(file.sync(false))?;
-    for at in (0..FILE_BYTES).step_by(data.len()) {
+    for at in (0..bytes).step_by(data.len()) {
         told(file.read_at(&mut data, at))?;
     }
     Ok((file, plain))
@@ -241,7 +242,7 @@ struct Alone {
 impl Alone {
     fn new(folder: &Path, name: &str, strong: Algorithm, switch: Option<u32>, length: usize) -> Result<Self> {
         let store = guarded(folder, name, Algorithm::Xor64, strong, switch)?;
-        let (file, plain) = filled_by(&store, "file", length)?;
+        let (file, plain) = filled_by(&store, "file", FILE_BYTES, length)?;
         Ok(Self { file, plain, store })
     }
 
@@ -323,6 +324,52 @@ fn writes(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Resul
         let name = format!("library, random writes of {} KiB{each}, to pwrite", length >> 10);
         found(Figure::from_rounds(name, "1/s", &rounds, Some(Bar::AtLeast(0.9))));
     }
+    least_durable_writes(effort, folder, found)
+}
+
+/// What nobody can go above who makes sums durable beside the data: the system calls alone, without a sum or a lock.
+fn least_durable_writes(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
+    let data = [7; SMALL];
+    let make_file = |name: String| -> Result<File> {
+        let mut options = OpenOptions::new();
+        let file = doing(options.read(true).write(true).create(true).truncate(true).open(folder.join(name)))?;
+        for at in (0..FILE_BYTES).step_by(SMALL) {
+            doing(file.write_all_at(&data, at))?;
+        }
+        doing(file.sync_all())?;
+        Ok(file)
+    };
+    let make = |_, is_first: bool| {
+        let [first, second] = [is_first, !is_first].map(|which| make_file(format!("least-{which}")));
+        let (ours, peer) = if is_first { (first?, second?) } else { (second?, first?) };
+        Ok((ours, peer, make_file("least-table".to_owned())?))
+    };
+    let push = |file: &File, how| {
+        // SAFETY: takes an open descriptor and numbers.
+        match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, how) } {
+            0 => Ok(()),
+            _ => doing(Err(std::io::Error::last_os_error())),
+        }
+    };
+    let ours = |(file, _, table): &(File, File, File)| {
+        rate(effort.seconds, |number| {
+            let at = place(number, SMALL, true);
+            doing(file.write_all_at(&data, at))?;
+            doing(table.write_all_at(&data, at / 254 / 4096 * 4096))?;
+            push(file, libc::SYNC_FILE_RANGE_WRITE)?;
+            push(table, libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER)?;
+            doing(file.sync_data())
+        })
+    };
+    let theirs = |(_, file, _): &(File, File, File)| {
+        rate(effort.seconds, |number| {
+            doing(file.write_all_at(&data, place(number, SMALL, true)))?;
+            doing(file.sync_data())
+        })
+    };
+    let rounds = in_generations(effort, make, ours, theirs)?;
+    let name = "system calls alone, two writes of 4 KiB and a flush, to one and a flush";
+    found(Figure::from_rounds(name, "1/s", &rounds, None));
     Ok(())
 }
 
@@ -396,20 +443,21 @@ fn mounts(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Resul
 /// Bytes a second of one thread, with the data in the cache where that counts.
 fn scans(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result<()> {
     let store = guarded(folder, "scanned", Algorithm::Xor64, Algorithm::Xxh3, None)?;
-    drop(filled(&store, "file")?);
+    // Large, so that beginning and ending, which take milliseconds, do not count.
+    drop(filled_by(&store, "file", SCANNED_BYTES, LARGE)?);
     let from = [store.root().join("file")];
     let (mut taken, mut checked) = (Vec::new(), Vec::new());
     let quiet = AtomicBool::new(false);
     for round in 0..effort.rounds {
         let began = Instant::now();
         take_in(&store, &from, TakeIn::All, 1, &TakeProgress::default(), &quiet)?;
-        taken.push((FILE_BYTES as f64 / began.elapsed().as_secs_f64() / 1e9, SCAN_BYTES / 1e9));
+        taken.push((SCANNED_BYTES as f64 / began.elapsed().as_secs_f64() / 1e9, SCAN_BYTES / 1e9));
         // As the check reads: past the cache.
         let plain =
             doing(rotproof_guard::stat::reopen(doing(File::open(&from[0]))?.as_raw_fd(), libc::O_DIRECT))?;
         let mut buffer = vec![0u8; (1 << 20) + 4096];
         let start = buffer.as_ptr().align_offset(4096);
-        let rate = |began: Instant| FILE_BYTES as f64 / began.elapsed().as_secs_f64() / 1e9;
+        let rate = |began: Instant| SCANNED_BYTES as f64 / began.elapsed().as_secs_f64() / 1e9;
         // In turns: a disk that is rented has more to give to who comes first.
         checked.push(in_turns(
             round,
@@ -421,7 +469,7 @@ fn scans(effort: Effort, folder: &Path, found: &mut dyn FnMut(Figure)) -> Result
             },
             || {
                 let began = Instant::now();
-                for at in (0..FILE_BYTES).step_by(1 << 20) {
+                for at in (0..SCANNED_BYTES).step_by(1 << 20) {
                     doing(plain.read_exact_at(&mut buffer[start..start + (1 << 20)], at))?;
                 }
                 Ok(rate(began).min(SCAN_BYTES / 1e9))

@@ -322,6 +322,7 @@ impl GuardedFile {
         if let Some(survey) = survey {
             self.check_copies(survey, blocks.clone(), found)?;
         }
+        let _syncing = self.lock_syncers();
         let _lock = self.lock_writers()?;
         self.forget(blocks);
         Ok(length as u64)

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::format::{Entry, EntryPage, Header, Pair, REGIONS};
 use crate::home::{KnownAs, UNPROTECTED};
 use crate::kept::Ticket;
-use crate::live::{Live, flag, has_bit, state};
+use crate::live::{Live, flag, has_bit, marking, state};
 use crate::lock::SharedGuard;
 use crate::opened::OpenTable;
 use crate::stat::{Identity, Stat, reopen, same};
@@ -312,6 +312,7 @@ impl GuardedFile {
             mark.fetch_or(*word, Ordering::Relaxed);
         }
         if header.is_unsynced {
+            head.marking.fetch_or(marking::BY_SYNCER, Ordering::Relaxed);
             bits |= state::UNSYNCED;
         }
         if header.is_foreign || (differs && !crashed) {

@@ -263,8 +263,13 @@ impl GuardedFile {
         let (first, count) =
             (head.writing[0].load(Ordering::Acquire), head.writing[1].load(Ordering::Acquire));
         let mut data = [0; BLOCK];
-        for (at, block) in (first..first.saturating_add(count.min(WRITE_BLOCKS as u64))).enumerate() {
-            let Some(entry) = self.live.entry(block) else { break };
+        let blocks = first..first.saturating_add(count.min(WRITE_BLOCKS as u64));
+        if !blocks.is_empty() {
+            // This process may be the first that looks at them since.
+            self.make_room(blocks.end)?;
+        }
+        for (at, block) in blocks.enumerate() {
+            let entry = self.live.at(block);
             let place = block * BLOCK_U64;
             let valid = self.size().saturating_sub(place).min(BLOCK_U64) as usize;
             let data = &mut data[..valid];
@@ -278,6 +283,12 @@ impl GuardedFile {
                 self.adopt(block, data);
             }
             entry.end();
+        }
+        if count > 0
+            && let Ok(stat) = stat
+        {
+            // The file has its time of modification of the one who died, who did not come to say so.
+            head.written.fetch_max(stat.modified_nanoseconds(), Ordering::Relaxed);
         }
         head.writing[1].store(0, Ordering::Release);
         Ok(())

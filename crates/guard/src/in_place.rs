@@ -13,7 +13,7 @@ use rotproof_block::Result;
 use crate::file::{GuardedFile, blocks_of};
 use crate::format::{HEADERS, Header, Moment, REGIONS, Stamp};
 use crate::home::Home;
-use crate::live::{bits, flag, state};
+use crate::live::{flag, state};
 use crate::opened::{OpenTable, begin_writing, wait_for};
 use crate::snapshot::Snapshot;
 use crate::trouble::Outcome;
@@ -94,19 +94,20 @@ impl GuardedFile {
         done
     }
 
-    /// What somebody was making durable when it died is to be made so again: all that is marked, since nobody knows what of it was. The
+    /// What somebody was making durable when it died is to be made so again: all that is known, since nobody knows what of it was. The
     /// caller holds the lock of syncers.
     pub(crate) fn take_again(&self) {
         let head = self.live.head();
-        for region in bits(&head.marked) {
-            let blocks = self.live.touched(self.live.blocks_of(region)).into_iter().flatten();
-            for entry in blocks.filter_map(|block| self.live.entry(block)) {
-                if entry.flags.load(Ordering::Acquire) & flag::LOADED != 0 {
-                    entry.flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
-                }
+        for block in self.live.touched(0..blocks_of(self.size())).into_iter().flatten() {
+            let Some(entry) = self.live.entry(block) else { break };
+            if entry.flags.load(Ordering::Acquire) & flag::LOADED != 0 {
+                entry.flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
+                head.set_dirty(self.live.region_of(block));
             }
-            head.set_dirty(region);
         }
+        // Nor whether the table was cut, or told of what the file has grown by.
+        head.cut.store(1, Ordering::Relaxed);
+        head.grown.store(1, Ordering::Relaxed);
     }
 
     /// A header as it holds together with the pages that were written after it without another one.

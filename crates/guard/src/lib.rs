@@ -24,6 +24,8 @@ pub mod clock;
 pub mod copies;
 mod copy;
 pub mod counts;
+#[cfg(test)]
+mod died_tests;
 pub mod fault;
 mod file;
 pub mod fork;

@@ -75,6 +75,15 @@ pub mod state {
     pub const TOLD: u32 = COMPLETE | FOREIGN | UNSYNCED;
 }
 
+/// Why marks of regions may be in memory and not be durable. Nobody relies on any of them then: who changes a block in place brings all of
+/// them to the disk first.
+pub mod marking {
+    /// Somebody marks regions before it changes them, or died while it did.
+    pub const BY_WRITER: u64 = 1;
+    /// They go with what makes the file durable, or was stored without being made so.
+    pub const BY_SYNCER: u64 = 2;
+}
+
 /// Whether a head is filled.
 mod filled {
     /// Not yet, and the room is as if nobody had used it.
@@ -144,6 +153,8 @@ pub struct Head {
     pub region_shift: AtomicU64,
     /// The next mark takes so many regions.
     pub mark_ahead: AtomicU64,
+    /// Of [`marking`]: marks may be in memory that are not on the disk.
+    pub marking: AtomicU64,
     /// First block of a write that is under way, and how many.
     pub writing: [AtomicU64; 2],
     /// Blocks that failed since the last fsync, in all.

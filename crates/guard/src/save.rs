@@ -9,7 +9,7 @@ use rotproof_block::error::IoContext;
 use crate::file::GuardedFile;
 use crate::format::{HEADERS, Header, REGIONS};
 use crate::home::Home;
-use crate::live::state;
+use crate::live::{marking, state};
 use crate::opened::OpenTable;
 use crate::record::Class;
 use crate::snapshot::Snapshot;
@@ -92,6 +92,9 @@ impl GuardedFile {
         head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
         if snapshot.cut.is_some() || is_synced {
             head.end_telling(snapshot.size);
+        }
+        if is_synced {
+            head.marking.fetch_and(!marking::BY_SYNCER, Ordering::Relaxed);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::file::{GuardedFile, blocks_of};
 use crate::format::{Entry, Sums};
 use crate::home::Home;
 use crate::journal::What;
-use crate::live::{clear_bit, flag, has_bit, set_bit, state};
+use crate::live::{clear_bit, flag, has_bit, marking, set_bit, state};
 use crate::sum::{BLOCK, BLOCK_U64, Sum};
 
 /// What is to be written to the table.
@@ -78,6 +78,13 @@ impl GuardedFile {
         let mut is_free = !is_unsynced && !self.store.leaves_out_marks();
         for region in head.dirty() {
             let range = self.live.blocks_of(region);
+            let was_marked = has_bit(&head.marked, region);
+            // While its pages are on their way, what the disk says of the region may be of before or of after.
+            if !self.store.leaves_out_marks() && !was_marked {
+                head.marking.fetch_or(marking::BY_SYNCER, Ordering::Relaxed);
+                set_bit(&head.marked, region);
+                marks.push(region);
+            }
             for block in self.live.touched(range.start..range.end.min(count)).into_iter().flatten() {
                 let Some(entry) = self.live.entry(block) else { break };
                 let flags = entry.flags.load(Ordering::Acquire);
@@ -90,14 +97,9 @@ impl GuardedFile {
                 entry.flags.fetch_and(!flag::DIRTY, Ordering::AcqRel);
                 pages.insert(block / per_page);
                 blocks.push(block);
-                is_free &= block >= durable || has_bit(&head.marked, region);
+                is_free &= block >= durable || was_marked;
             }
             head.clear_dirty(region);
-            // While its pages are on their way, what the disk says of the region may be of before or of after.
-            if !self.store.leaves_out_marks() && !has_bit(&head.marked, region) {
-                set_bit(&head.marked, region);
-                marks.push(region);
-            }
         }
         head.grown.store(0, Ordering::Relaxed);
         head.begin_telling(size);
@@ -140,6 +142,7 @@ impl GuardedFile {
         }
         for region in self.live.region_of(blocks.start)..=self.live.region_of(blocks.end - 1) {
             if !has_bit(&head.marked, region) {
+                head.marking.fetch_or(marking::BY_SYNCER, Ordering::Relaxed);
                 set_bit(&head.marked, region);
                 marks.push(region);
             }

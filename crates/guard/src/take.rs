@@ -110,6 +110,8 @@ impl GuardedFile {
         let mut kept_from = 0;
         while at < before.size {
             let length = CHUNK.min(usize::try_from(before.size - at).unwrap_or(CHUNK));
+            let is_stored = at + length as u64 - kept_from >= stretch;
+            let _syncing = is_stored.then(|| self.lock_syncers());
             let _lock = self.lock_writers()?;
             let count = self.file.read_at(&mut buffer[..length], at).doing(doing)?;
             if count < length {
@@ -129,7 +131,7 @@ impl GuardedFile {
             }
             read.fetch_add(length as u64, Ordering::Relaxed);
             at += length as u64;
-            if at - kept_from >= stretch {
+            if is_stored {
                 self.store_stretch()?;
                 // From here on they are looked up in the table, though it is not durable, nor are the data: its header says so.
                 head.tell_more(at.min(before.size));
@@ -168,7 +170,8 @@ impl GuardedFile {
     }
 
     /// Lets go of the memory of entries that are in the table on the disk; they are looked up again when they are wanted, so those stay of which
-    /// the table is not believed yet. The caller holds the lock of writers.
+    /// the table is not believed yet. The caller holds the locks of syncers and writers: of who died while it wrote a table it is known then
+    /// what is not in it.
     pub(crate) fn forget(&self, blocks: std::ops::Range<u64>) {
         let blocks = blocks.start..blocks.end.min(blocks_of(self.live.head().durable()));
         let is_clean = |block: &u64| {

@@ -10,7 +10,7 @@ use crate::clock;
 use crate::counts::add;
 use crate::file::{GuardedFile, blocks_of};
 use crate::home::Home;
-use crate::live::{WRITE_BLOCKS, clear_bit, flag, set_bit};
+use crate::live::{WRITE_BLOCKS, clear_bit, flag, marking, set_bit};
 use crate::lock::SharedGuard;
 use crate::slots::FoundSlot;
 use crate::sum::{BLOCK, BLOCK_U64, Sum};
@@ -243,10 +243,11 @@ impl GuardedFile {
     /// small.
     pub(crate) fn mark(&self, first: u64, last: u64) -> Result<()> {
         let regions = self.live.region_of(first)..=self.live.region_of(last);
-        if regions.clone().all(|region| self.is_marked(region)) || self.store.leaves_out_marks() {
+        let head = self.live.head();
+        let are_there = head.marking.load(Ordering::Relaxed) == 0;
+        if are_there && regions.clone().all(|region| self.is_marked(region)) || self.store.leaves_out_marks() {
             return Ok(());
         }
-        let head = self.live.head();
         let ahead = head.mark_ahead.load(Ordering::Relaxed).max(1);
         head.mark_ahead.store((ahead * 2).min(1024), Ordering::Relaxed);
         let durable = blocks_of(head.durable());
@@ -254,11 +255,14 @@ impl GuardedFile {
         let to = (*regions.start() as u64 + ahead).min(end as u64) as usize;
         let regions = *regions.start()..=to.max(*regions.end());
         let new: Vec<usize> = regions.filter(|region| !self.is_marked(*region)).collect();
+        head.marking.fetch_or(marking::BY_WRITER, Ordering::Relaxed);
         new.iter().for_each(|region| set_bit(&head.marked, *region));
         let done = self.save_marks();
-        if done.is_err() {
+        match &done {
+            // All that are in memory, since nobody else adds any without the lock of writers.
+            Ok(()) => head.marking.store(0, Ordering::Relaxed),
             // Whether they are on the disk, nobody knows.
-            new.iter().for_each(|region| clear_bit(&head.marked, *region));
+            Err(_) => new.iter().for_each(|region| clear_bit(&head.marked, *region)),
         }
         done
     }
