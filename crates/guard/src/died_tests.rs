@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::check::{CheckOptions, CheckProgress, CheckReport, check};
-use crate::live::{flag, has_bit, marking, set_bit};
+use crate::live::{ZEROING, flag, has_bit, marking, set_bit};
 use crate::testing::in_child;
 use crate::trouble::Trouble;
 use crate::{BLOCK, GuardedFile, Store, StoreOptions};
@@ -87,6 +87,41 @@ fn what_was_being_written_far_in_a_file_is_taken_by_who_has_not_looked_at_it_yet
     assert!(data[..100] == [9; 100] && data[100..] == [1; BLOCK - 100]);
     assert!(!file.is_foreign(), "the change was a guard's");
     assert_eq!(another.counts.now().torn, 1);
+    assert!(checked(&another).is_clean());
+}
+
+#[test]
+fn what_was_being_cut_or_made_zeros_is_as_it_was_found() {
+    let rig = Rig::new();
+    in_child(|| {
+        let file = &rig.file;
+        std::mem::forget(file.lock_writers().expect("a lock"));
+        (300..BLOCKS).for_each(|block| {
+            file.ensure(block).expect("looked up");
+            file.live.at(block).begin();
+        });
+        rig.below.set_len(300 * BLOCK as u64 + 10).expect("cut");
+    });
+    let another = rig.another();
+    let (_below, file) = open(&another);
+    assert!(!file.is_foreign());
+    file.set_size(BLOCKS * BLOCK as u64).expect("grown");
+    let data = read(&file, 300).expect("what stayed");
+    assert!(data[..10] == [1; 10] && data[10..] == [0; BLOCK - 10]);
+    assert!(matches!(read(&file, 301), Ok(data) if data == [0; BLOCK]));
+    in_child(|| {
+        let file = &rig.file;
+        std::mem::forget(file.lock_writers().expect("a lock"));
+        let head = file.live.head();
+        head.writing[0].store(100, Ordering::Relaxed);
+        head.writing[1].store(100 | ZEROING, Ordering::Relaxed);
+        (100..200).for_each(|block| file.live.at(block).begin());
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: takes an open descriptor and numbers. It had come half of the way.
+        unsafe { libc::fallocate(rig.below.as_raw_fd(), mode, 100 * BLOCK as i64, 50 * BLOCK as i64) };
+    });
+    assert!(matches!(read(&file, 149), Ok(data) if data == [0; BLOCK]));
+    assert!(matches!(read(&file, 150), Ok(data) if data == [1; BLOCK]));
     assert!(checked(&another).is_clean());
 }
 

@@ -17,7 +17,6 @@ use crate::format::{Entry, EntryPage, Header, Pair, REGIONS};
 use crate::home::{KnownAs, UNPROTECTED};
 use crate::kept::Ticket;
 use crate::live::{Live, flag, has_bit, marking, state};
-use crate::lock::SharedGuard;
 use crate::opened::OpenTable;
 use crate::stat::{Identity, Stat, reopen, same};
 use crate::store::{Core, Store};
@@ -371,26 +370,17 @@ impl GuardedFile {
             .as_ref()
     }
 
-    /// The lock of writers. If its last holder died, what it left half done is mended first.
-    pub(crate) fn lock_writers(&self) -> Result<SharedGuard<'_>> {
-        let lock = self.live.head().writers.lock();
-        if lock.is_orphaned {
-            self.mend_orphaned()?;
-        }
-        Ok(lock)
-    }
-
     /// Fills the entries of the page of the table in which a block is. The caller holds the lock of writers.
     pub(crate) fn load(&self, block: u64) -> Result<()> {
         let per_page = self.pair.entries();
         let index = block / per_page;
-        let durable = blocks_of(self.live.head().durable());
-        if block >= durable {
-            // The disk says nothing of it, nor of what is behind it.
+        let stored = blocks_of(self.live.head().stored());
+        if block >= stored {
+            // The table says nothing of it, nor of what is behind it.
             self.fill_entries(block..(index + 1) * per_page, &EntryPage::Absent);
             return Ok(());
         }
-        let page = if index * per_page < durable { self.page_on_disk(index)? } else { EntryPage::Absent };
+        let page = if index * per_page < stored { self.page_on_disk(index)? } else { EntryPage::Absent };
         self.fill_entries(index * per_page..(index + 1) * per_page, &page);
         Ok(())
     }
@@ -398,7 +388,7 @@ impl GuardedFile {
     /// Fills the entries of blocks that nobody has looked up yet from what the disk says of them.
     pub(crate) fn fill_entries(&self, blocks: std::ops::Range<u64>, page: &EntryPage) {
         let head = self.live.head();
-        let durable = blocks_of(head.durable());
+        let stored = blocks_of(head.stored());
         let is_complete = head.state.load(Ordering::Relaxed) & state::COMPLETE != 0;
         let absent = if is_complete { Entry::Zeros } else { Entry::Unknown };
         for (at, block) in blocks.enumerate() {
@@ -407,7 +397,7 @@ impl GuardedFile {
                 continue;
             }
             let (found, doubt) = match page {
-                _ if block >= durable => (absent, 0),
+                _ if block >= stored => (absent, 0),
                 EntryPage::Absent => (absent, 0),
                 EntryPage::Whole(entries) => (entries.get(at).copied().unwrap_or(absent), 0),
                 EntryPage::Damaged(entries) => (entries.get(at).copied().unwrap_or(absent), flag::DOUBTFUL),

@@ -14,7 +14,7 @@ use crate::file::{GuardedFile, blocks_of};
 use crate::format::{Header, Sums};
 use crate::home::Home;
 use crate::journal::What;
-use crate::live::{ERRORS, LiveEntry, WRITE_BLOCKS, flag, state};
+use crate::live::{ERRORS, LiveEntry, flag, state};
 use crate::stat::{Stat, set_modified};
 use crate::sum::{BLOCK, BLOCK_U64};
 use crate::trouble::{Outcome, Trouble};
@@ -251,47 +251,6 @@ impl GuardedFile {
         let failed = head.failed.load(Ordering::Acquire);
         let kept = head.errors.iter().take((failed as usize).min(ERRORS));
         (kept.map(|block| block.load(Ordering::Acquire)).collect(), failed)
-    }
-
-    /// A process died while it wrote. Each block has what it had, or what was to come, or a mixture.
-    pub(crate) fn mend_orphaned(&self) -> Result<()> {
-        let head = self.live.head();
-        let stat = Stat::of(self.file.as_raw_fd());
-        if let Ok(stat) = stat {
-            head.size.store(stat.size, Ordering::Release);
-        }
-        let (first, count) =
-            (head.writing[0].load(Ordering::Acquire), head.writing[1].load(Ordering::Acquire));
-        let mut data = [0; BLOCK];
-        let blocks = first..first.saturating_add(count.min(WRITE_BLOCKS as u64));
-        if !blocks.is_empty() {
-            // This process may be the first that looks at them since.
-            self.make_room(blocks.end)?;
-        }
-        for (at, block) in blocks.enumerate() {
-            let entry = self.live.at(block);
-            let place = block * BLOCK_U64;
-            let valid = self.size().saturating_sub(place).min(BLOCK_U64) as usize;
-            let data = &mut data[..valid];
-            let is_readable = self.file.read_exact_at(data, place).is_ok();
-            let light = self.pair.light.of(data).word();
-            if is_readable && !self.is_disowned() && !self.fits(entry, data) {
-                if light != head.pending[at].load(Ordering::Acquire) {
-                    self.store.journal().tell(What::Torn, &self.name(), self.inode, block, 1);
-                    add(&self.store.counts.torn, 1);
-                }
-                self.adopt(block, data);
-            }
-            entry.end();
-        }
-        if count > 0
-            && let Ok(stat) = stat
-        {
-            // The file has its time of modification of the one who died, who did not come to say so.
-            head.written.fetch_max(stat.modified_nanoseconds(), Ordering::Relaxed);
-        }
-        head.writing[1].store(0, Ordering::Release);
-        Ok(())
     }
 
     /// Takes the data of a block for what they should be.

@@ -88,9 +88,7 @@ impl GuardedFile {
         let _writers = self.lock_writers()?;
         let mut is_anew = false;
         if head.cut.load(Ordering::Relaxed) != 0 {
-            let durable = head.durable();
-            let kept = self.size().min(durable);
-            is_anew = kept == 0;
+            is_anew = self.size().min(head.stored()) == 0;
             match (self.home(), self.next_home(self.size(), is_anew)) {
                 (Home::Table, Home::Table) if is_anew => return self.leave_anew(),
                 // The old table must not be believed of what was cut, whatever of all this a crash leaves.

@@ -40,6 +40,7 @@ mod live;
 mod lock;
 mod mapped;
 mod opened;
+mod orphan;
 mod read;
 pub mod record;
 mod resize;

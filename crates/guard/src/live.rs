@@ -30,6 +30,9 @@ pub const WRITE_BLOCKS: usize = 64;
 /// Blocks whose failure is remembered one by one.
 pub const ERRORS: usize = 64;
 
+/// In the number of blocks that are being changed: they are becoming zeros.
+pub const ZEROING: u64 = 1 << 63;
+
 /// Bytes of the head, and of each entry.
 const HEAD: usize = 8192;
 const ENTRY: usize = 64;
@@ -129,6 +132,9 @@ pub struct Head {
     /// And is about to say something of so many. A cut takes it down, so that who brings it there does not take for durable
     /// what was cut meanwhile.
     telling: AtomicU64,
+    /// Bytes of which the table says something, durable or not: what is known of blocks before that can be looked up, and is not lost when
+    /// nobody has it in memory.
+    stored: AtomicU64,
     /// The file was cut below what the table on the disk says: 1 until that is written anew.
     pub cut: AtomicU64,
     /// How often the table on the disk was cut.
@@ -155,7 +161,8 @@ pub struct Head {
     pub mark_ahead: AtomicU64,
     /// Of [`marking`]: marks may be in memory that are not on the disk.
     pub marking: AtomicU64,
-    /// First block of a write that is under way, and how many.
+    /// First block of a change that is under way, and how many: [`WRITE_BLOCKS`] at most, whose light sums are pending, or any number with
+    /// [`ZEROING`].
     pub writing: [AtomicU64; 2],
     /// Blocks that failed since the last fsync, in all.
     pub failed: AtomicU64,
@@ -233,8 +240,19 @@ impl Head {
         self.told.load(Ordering::Acquire).min(self.telling.load(Ordering::Acquire))
     }
 
+    /// Bytes of which the table says something, if only in the cache.
+    pub(crate) fn stored(&self) -> u64 {
+        self.stored.load(Ordering::Acquire)
+    }
+
+    /// The table says something of so many bytes, less what was cut since they were gathered.
+    pub(crate) fn note_stored(&self, bytes: u64) {
+        self.stored.fetch_max(bytes.min(self.telling.load(Ordering::Acquire)), Ordering::AcqRel);
+    }
+
     /// The disk says something of so many bytes, and nothing is on its way there. The caller keeps others from changing the file.
     pub(crate) fn set_durable(&self, bytes: u64) {
+        self.stored.store(bytes, Ordering::Release);
         self.told.store(bytes, Ordering::Release);
         self.telling.store(u64::MAX, Ordering::Release);
     }
@@ -250,15 +268,12 @@ impl Head {
         self.told.store(bytes, Ordering::Release);
     }
 
-    /// The table says something of so many bytes. It need not be durable if its header says so. The caller holds the lock of writers.
-    pub(crate) fn tell_more(&self, bytes: u64) {
-        self.told.fetch_max(bytes, Ordering::AcqRel);
-    }
-
-    /// The file is cut; says whether the disk says something of more, or is about to. The caller holds the lock of writers.
+    /// The file is cut; says whether the table says something of more, or is about to. The caller holds the lock of writers.
     pub(crate) fn cut_to(&self, bytes: u64) -> bool {
         let telling = self.telling.fetch_min(bytes, Ordering::AcqRel);
-        (if telling == u64::MAX { self.told.load(Ordering::Acquire) } else { telling }) > bytes
+        let stored = self.stored.fetch_min(bytes, Ordering::AcqRel);
+        stored > bytes
+            || (if telling == u64::MAX { self.told.load(Ordering::Acquire) } else { telling }) > bytes
     }
 
     /// A region has blocks that are not in the table on the disk.

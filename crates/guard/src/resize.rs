@@ -7,7 +7,7 @@ use rotproof_block::Result;
 
 use crate::clock;
 use crate::file::{GuardedFile, blocks_of};
-use crate::live::flag;
+use crate::live::{ZEROING, flag};
 use crate::sum::{BLOCK, BLOCK_U64};
 use crate::trouble::{Outcome, Trouble};
 use crate::write::SIZE_MAX;
@@ -174,6 +174,8 @@ impl GuardedFile {
         for block in changed.clone() {
             self.ensure(block)?;
         }
+        head.writing[0].store(first, Ordering::Relaxed);
+        head.writing[1].store((changed.end - first) | ZEROING, Ordering::Release);
         changed.clone().for_each(|block| self.live.at(block).begin());
         let done = self.fallocate(mode, first * BLOCK_U64, (last - first) * BLOCK_U64);
         if done.is_ok() {
@@ -191,6 +193,7 @@ impl GuardedFile {
             head.written.store(clock::wall_nanoseconds(), Ordering::Relaxed);
         }
         changed.for_each(|block| self.live.at(block).end());
+        head.writing[1].store(0, Ordering::Release);
         done
     }
 }

@@ -90,6 +90,7 @@ impl GuardedFile {
     pub(crate) fn note_saved(&self, snapshot: &Snapshot, stat: Stat, is_synced: bool) {
         let head = self.live.head();
         head.seen.store(stat.modified_nanoseconds(), Ordering::Relaxed);
+        head.note_stored(snapshot.size);
         if snapshot.cut.is_some() || is_synced {
             head.end_telling(snapshot.size);
         }

@@ -73,6 +73,8 @@ impl GuardedFile {
         let (mut pages, mut blocks, mut marks) = (BTreeSet::new(), Vec::new(), Vec::new());
         // Of blocks behind this the table on the disk says nothing; before it, changes are legal where regions are marked.
         let durable = blocks_of(head.durable());
+        // And of blocks behind this the table in the cache says nothing that still holds.
+        let stored = blocks_of(head.stored());
         let is_unsynced = head.state.load(Ordering::Relaxed) & state::UNSYNCED != 0;
         let mut peek = Peek::default();
         let mut is_free = !is_unsynced && !self.store.leaves_out_marks();
@@ -104,10 +106,10 @@ impl GuardedFile {
         head.grown.store(0, Ordering::Relaxed);
         head.begin_telling(size);
         let cut = (head.cut.swap(0, Ordering::Relaxed) != 0).then(|| {
-            if !durable.is_multiple_of(per_page) {
-                pages.insert(durable / per_page);
+            if !stored.is_multiple_of(per_page) {
+                pages.insert(stored / per_page);
             }
-            durable.div_ceil(per_page)
+            stored.div_ceil(per_page)
         });
         let home = self.next_home(size, is_anew);
         let mut filled = Vec::with_capacity(pages.len());
@@ -223,6 +225,10 @@ impl GuardedFile {
         for block in &snapshot.blocks {
             self.live.at(*block).flags.fetch_or(flag::DIRTY, Ordering::AcqRel);
             self.live.head().set_dirty(self.live.region_of(*block));
+        }
+        self.live.head().grown.store(1, Ordering::Relaxed);
+        if snapshot.cut.is_some() {
+            self.live.head().cut.store(1, Ordering::Relaxed);
         }
         // Whether they are on the disk, nobody knows.
         snapshot.marks.iter().for_each(|region| clear_bit(&self.live.head().marked, *region));

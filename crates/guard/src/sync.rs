@@ -262,6 +262,27 @@ mod tests {
     }
 
     #[test]
+    fn what_was_stored_and_is_cut_before_it_was_ever_durable_keeps_its_sums() {
+        let (_folder, store) = guarded();
+        store.keep_written();
+        let file = open(&store);
+        let data: Vec<u8> = (0..5_000_000u32).map(|at| (at >> 3) as u8).collect();
+        for size in [3_000_000, 1_155_066] {
+            file.write_at(&data, 0).expect("written");
+            // As when a program closes it, twice.
+            file.rest(None);
+            file.set_size(size as u64).expect("cut");
+            file.rest(None);
+        }
+        file.append(&[7; 100_000], None).expect("appended");
+        drop(file);
+        store.let_go(std::time::Duration::ZERO);
+        let mut read = vec![0; 1_155_066];
+        assert!(matches!(open(&store).read_at(&mut read, 0), Ok(1_155_066)));
+        assert!(read == data[..1_155_066]);
+    }
+
+    #[test]
     fn data_come_first_where_sums_of_what_is_not_there_would_accuse() {
         let (_folder, store) = guarded();
         let file = open(&store);

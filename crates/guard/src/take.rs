@@ -133,8 +133,6 @@ impl GuardedFile {
             at += length as u64;
             if is_stored {
                 self.store_stretch()?;
-                // From here on they are looked up in the table, though it is not durable, nor are the data: its header says so.
-                head.tell_more(at.min(before.size));
                 self.forget(kept_from / BLOCK_U64..at / BLOCK_U64);
                 kept_from = at;
             }
@@ -169,11 +167,10 @@ impl GuardedFile {
         }
     }
 
-    /// Lets go of the memory of entries that are in the table on the disk; they are looked up again when they are wanted, so those stay of which
-    /// the table is not believed yet. The caller holds the locks of syncers and writers: of who died while it wrote a table it is known then
+    /// Lets go of the memory of entries that are in the table; they are looked up again when they are wanted. The caller holds the locks of syncers and writers: of who died while it wrote a table it is known then
     /// what is not in it.
     pub(crate) fn forget(&self, blocks: std::ops::Range<u64>) {
-        let blocks = blocks.start..blocks.end.min(blocks_of(self.live.head().durable()));
+        let blocks = blocks.start..blocks.end.min(blocks_of(self.live.head().stored()));
         let is_clean = |block: &u64| {
             self.live
                 .entry(*block)

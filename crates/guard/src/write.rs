@@ -245,7 +245,8 @@ impl GuardedFile {
         let regions = self.live.region_of(first)..=self.live.region_of(last);
         let head = self.live.head();
         let are_there = head.marking.load(Ordering::Relaxed) == 0;
-        if are_there && regions.clone().all(|region| self.is_marked(region)) || self.store.leaves_out_marks() {
+        if are_there && regions.clone().all(|region| self.is_marked(region)) || self.store.leaves_out_marks()
+        {
             return Ok(());
         }
         let ahead = head.mark_ahead.load(Ordering::Relaxed).max(1);
