@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rotproof_block::{Error, ErrorKind, Result};
@@ -19,6 +20,10 @@ use crate::lock::SharedGuard;
 use crate::rooms::{END, Room, Rooms};
 use crate::seats::{Seats, set_user};
 use crate::stat::Identity;
+
+/// How often, and how long, one who is dying is waited for.
+const DYING_TRIES: u32 = 1000;
+const DYING_PAUSE: Duration = Duration::from_millis(2);
 
 /// See the head of the module.
 pub struct Arena {
@@ -105,16 +110,29 @@ impl Arena {
     /// The room of a file, which this process uses from now on. It is empty if nobody had the file open and nothing was left
     /// of it in memory.
     pub fn claim(&self, inode: u64, identity: Identity) -> Result<Room> {
+        for _ in 0..DYING_TRIES {
+            if let Some(room) = self.try_claim(inode, identity)? {
+                return Ok(room);
+            }
+            std::thread::sleep(DYING_PAUSE);
+        }
+        Err(another_file(inode))
+    }
+
+    /// `None` while somebody has the room for a former life of the inode. Who had that open is dying, or it could not have ended: the kernel
+    /// closes what a process had open in no particular order, its seat among it.
+    fn try_claim(&self, inode: u64, identity: Identity) -> Result<Option<Room>> {
         let _lock = self.lock()?;
         let mut held = self.held.lock();
         let room = match self.find(inode)? {
             Some(room) => {
                 let tenancy = self.rooms.tenancy(room)?;
                 if !tenancy.identity().is_same(identity) {
-                    // The inode has another life: who had the former file open has died, or it could not have ended.
-                    if held.contains_key(&room) || self.has_living(room)? {
-                        let what = format!("inode {inode} is another file than the one that is open");
-                        return Err(Error::new(ErrorKind::Internal, what));
+                    if held.contains_key(&room) {
+                        return Err(another_file(inode));
+                    }
+                    if self.has_living(room)? {
+                        return Ok(None);
                     }
                     self.clear(room)?;
                     tenancy.set_identity(identity);
@@ -125,7 +143,7 @@ impl Arena {
         };
         *held.entry(room).or_default() += 1;
         set_user(&self.rooms.tenancy(room)?.users, self.seats.ours(), true);
-        Ok(room)
+        Ok(Some(room))
     }
 
     /// Takes a room that nobody uses. The caller holds the lock.
@@ -273,6 +291,10 @@ impl Arena {
     pub fn change_seat(&self, seats: File, seat: u32) {
         self.seats.change(seats, seat);
     }
+}
+
+fn another_file(inode: u64) -> Error {
+    Error::new(ErrorKind::Internal, format!("inode {inode} is another file than the one that is open"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The preloaded library below real programs, unchanged, and below one that makes every call that it stands in front of.
 
 mod calls;
+mod crowd;
 mod period;
 mod programs;
 mod rig;
