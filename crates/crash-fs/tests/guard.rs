@@ -86,6 +86,11 @@ fn act(root: &Path, seed: u64, is_canary: bool, mark: &dyn Fn(&str)) -> Story {
     if is_canary {
         store.leave_out_marks();
     }
+    // As below a program that was preloaded: what was written stays attached when it is closed.
+    let keeps_written = seed / SIZES_MAX.len() as u64 % 2 == 1;
+    if keeps_written {
+        store.keep_written();
+    }
     File::open(root).expect("the root").sync_all().expect("durable");
     // SAFETY: takes an open descriptor.
     unsafe { libc::syncfs(File::open(root).expect("the root").as_raw_fd()) };
@@ -148,6 +153,9 @@ fn act(root: &Path, seed: u64, is_canary: bool, mark: &dyn Fn(&str)) -> Story {
                 content.clone_from(&data);
             }
             6 => {
+                if keeps_written {
+                    file.rest(None);
+                }
                 files[at] = None;
             }
             _ => {
