@@ -332,10 +332,10 @@ mod tests {
         assert!(is_in_use(folder.path()));
         drop(one);
         // A child of another test, forked meanwhile, has the seat's descriptor too until it ends.
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
         while is_in_use(folder.path()) {
             assert!(std::time::Instant::now() < deadline, "nobody is there any more");
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -353,7 +353,7 @@ mod tests {
                 let mut waits = None;
                 here.leave(room, true, || {
                     waits = Some(scope.spawn(|| there.is_last(room).expect("asked")));
-                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    std::thread::sleep(Duration::from_millis(20));
                 })
                 .expect("left");
                 assert!(waits.expect("begun").join().expect("answered"));

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rotproof_block::Result;
 use rotproof_block::error::IoContext;
+use rotproof_block::{Error, ErrorKind, Result};
 
 use crate::format::{Damage, Entry, Header, PAGE, Pair};
 use crate::opened::{Solid, placed, sync_range};
@@ -87,20 +87,23 @@ impl Slots {
         (inode & ((1 << INODES_SHIFT) - 1)) * class.slot_bytes() as u64
     }
 
-    fn file(&self, class: Class, inode: u64) -> Result<Arc<SlotFile>> {
+    /// The file that has the slot of an inode; `None` if it is not there, and nobody `makes` it.
+    fn find(&self, class: Class, inode: u64, makes: bool) -> Result<Option<Arc<SlotFile>>> {
         let key = (class, inode >> INODES_SHIFT);
         let mut open = self.open.lock();
         if let Some(file) = open.get(&key) {
-            return Ok(Arc::clone(file));
+            return Ok(Some(Arc::clone(file)));
         }
         let path = self.path(class, inode);
         let doing = || format!("opening {}", path.display());
         let options = || {
             let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).truncate(false);
+            options.read(true).write(true).create(makes).truncate(false);
             options.open(&path)
         };
         let file = match options() {
+            // Who only looks must be able to where there is no room for a file.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !makes => return Ok(None),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 std::fs::create_dir_all(&self.folder).doing(doing)?;
                 options()
@@ -113,7 +116,13 @@ impl Slots {
             open.clear();
         }
         open.insert(key, Arc::clone(&file));
-        Ok(file)
+        Ok(Some(file))
+    }
+
+    /// The same for who writes to it.
+    fn file(&self, class: Class, inode: u64) -> Result<Arc<SlotFile>> {
+        let found = self.find(class, inode, true)?;
+        found.ok_or_else(|| Error::new(ErrorKind::Internal, "a file of slots that was made is not there"))
     }
 
     /// Reads the slot of an inode.
@@ -128,7 +137,7 @@ impl Slots {
 
     /// The bytes of a slot; false if nothing is there.
     fn read_bytes(&self, class: Class, inode: u64, bytes: &mut [u8]) -> Result<bool> {
-        let file = self.file(class, inode)?;
+        let Some(file) = self.find(class, inode, false)? else { return Ok(false) };
         let place = Self::place(class, inode);
         let mut done = 0;
         while done < bytes.len() {
