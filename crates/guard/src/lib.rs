@@ -30,6 +30,7 @@ pub mod fault;
 mod file;
 pub mod fork;
 pub mod format;
+mod head;
 mod heal;
 mod home;
 mod in_place;
