@@ -233,7 +233,26 @@ impl Arena {
         if !frees || is_used || self.rooms.head(room)?.is_ready() {
             return Ok(false);
         }
-        // Taken out of its chain.
+        self.give_back(room)?;
+        Ok(true)
+    }
+
+    /// Gives back the room of an inode of which nobody who lives has the file open, and then acts before anybody else can have one for that
+    /// inode. For files that are gone: what the room has is lost.
+    pub fn free_dead(&self, inode: u64, act: impl FnOnce()) -> Result<()> {
+        let _lock = self.lock()?;
+        let Some(room) = self.find(inode)? else { return Ok(()) };
+        if self.held.lock().contains_key(&room) || self.has_living(room)? {
+            return Ok(());
+        }
+        self.give_back(room)?;
+        act();
+        Ok(())
+    }
+
+    /// Takes a room out of its chain. The caller holds the lock.
+    fn give_back(&self, room: Room) -> Result<()> {
+        let tenancy = self.rooms.tenancy(room)?;
         let mut link = self.rooms.bucket(tenancy.inode.load(Ordering::Relaxed));
         loop {
             let next = link.load(Ordering::Relaxed);
@@ -249,7 +268,7 @@ impl Arena {
         tenancy.is_used.store(0, Ordering::Release);
         tenancy.next.store(self.rooms.index().free.swap(room.0, Ordering::Relaxed), Ordering::Relaxed);
         self.rooms.index().used.fetch_sub(1, Ordering::Relaxed);
-        Ok(true)
+        Ok(())
     }
 
     /// Acts while no room is taken or given back, and says whether an inode has one.
@@ -329,6 +348,15 @@ mod tests {
         assert_eq!(one.claim(5, identity(1)).expect("again"), room);
         assert!(!one.is_last(room).expect("asked") && !one.leave(room, true, || ()).expect("left"));
         assert!(one.leave(room, true, || ()).expect("given back") && one.is_empty());
+        in_child(|| {
+            let other = Arena::join(folder.path()).expect("joined");
+            other.claim(7, identity(2)).expect("a room");
+            std::mem::forget(other);
+        });
+        let living = one.claim(8, identity(3)).expect("a room");
+        [7, 8, 9].map(|inode| one.free_dead(inode, || assert_eq!(inode, 7)).expect("asked"));
+        assert_eq!(one.inodes().expect("asked"), [8]);
+        assert!(one.leave(living, true, || ()).expect("given back") && one.is_empty());
         assert!(is_in_use(folder.path()));
         drop(one);
         // A child of another test, forked meanwhile, has the seat's descriptor too until it ends.

@@ -396,7 +396,7 @@ pub fn check(
     let is_all =
         report.is_complete && report.failed.is_empty() && from.iter().any(|path| path == store.root());
     if is_all {
-        report.tables_removed = remove_orphans(store)?;
+        report.tables_removed = remove_orphans(store, &files)?;
     }
     for list in [&mut report.rotten, &mut report.repaired] {
         list.sort();
@@ -476,8 +476,9 @@ fn work(
     }
 }
 
-/// Removes tables whose files are gone: files that were deleted behind the guard's back.
-fn remove_orphans(store: &Arc<Store>) -> Result<u64> {
+/// Removes tables whose files are gone: files that were deleted behind the guard's back, or had nobody left who lived when they were. `seen` are
+/// those that were found a while ago: one that was moved meanwhile may be missed by one look.
+fn remove_orphans(store: &Arc<Store>, seen: &[FoundFile]) -> Result<u64> {
     let known: Vec<u64> = crate::status::known_inodes(store)?;
     store.let_go(Duration::ZERO);
     // Looked for after the tables, so that a file which is made meanwhile is not taken for gone.
@@ -485,7 +486,10 @@ fn remove_orphans(store: &Arc<Store>) -> Result<u64> {
     if !failed.is_empty() {
         return Ok(0);
     }
-    let there: HashSet<u64> = files.iter().map(|file| file.inode).collect();
+    let there: HashSet<u64> = files.iter().chain(seen).map(|file| file.inode).collect();
+    for inode in store.live_inodes().into_iter().filter(|inode| !there.contains(inode)) {
+        store.free_room(inode)?;
+    }
     let live: HashSet<u64> = store.live_inodes().into_iter().collect();
     let mut removed = 0;
     for inode in known.into_iter().filter(|inode| !there.contains(inode) && !live.contains(inode)) {

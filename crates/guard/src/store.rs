@@ -360,6 +360,12 @@ impl Core {
         self.arena.inodes().unwrap_or_default()
     }
 
+    /// Gives up what is in memory of a file that is gone, if nobody who lives has it open.
+    pub(crate) fn free_room(&self, inode: u64) -> Result<()> {
+        let further = self.live_path(inode);
+        self.arena.free_dead(inode, || drop(std::fs::remove_file(further)))
+    }
+
     /// Files that are open in this process.
     pub fn open_files(&self) -> Vec<Arc<GuardedFile>> {
         self.files.read().values().filter_map(Weak::upgrade).collect()

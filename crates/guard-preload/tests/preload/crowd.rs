@@ -50,6 +50,7 @@ impl Crowd {
         }
         let report = self.rig.check();
         assert!(report.is_clean(), "round {round}: {report:?}");
+        assert_eq!(self.rig.status().open, 0, "round {round}");
     }
 }
 
