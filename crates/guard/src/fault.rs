@@ -133,9 +133,14 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
     }
     let (before, flags) = (BEFORE.load(Ordering::Relaxed), BEFORE_FLAGS.load(Ordering::Relaxed));
     if before == libc::SIG_DFL || before == libc::SIG_IGN {
-        // The instruction runs again, and the process ends as it would have without us.
-        // SAFETY: a plain system call.
-        unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+        // The instruction runs again, and the process ends as it would have without us. Past the C library, in front of whose
+        // function for this the preload may stand: it would keep this handler, and the instruction would run for ever.
+        let default = [0usize; 4];
+        // SAFETY: the kernel reads its own structure, of which zeros are the default action, and a mask of 8 bytes.
+        unsafe {
+            let nothing = std::ptr::null_mut::<libc::c_void>();
+            libc::syscall(libc::SYS_rt_sigaction, libc::SIGBUS, default.as_ptr(), nothing, 8usize)
+        };
         return;
     }
     // SAFETY: what sigaction said is the handler, with the arguments that its flags say.

@@ -163,3 +163,16 @@ fn c_plus_plus_and_python_write_through_their_own_buffers() {
     assert_eq!(rig.good(script), "to cout\n100000\n100000\n");
     rig.assert_all_guarded();
 }
+
+#[test]
+fn who_reads_a_mapping_behind_the_end_of_its_file_dies_as_without_the_guard() {
+    let script = "timeout -s KILL 60 python3 -c \"import mmap, os
+file = os.open('cut', os.O_RDWR | os.O_CREAT)
+os.write(file, bytes(20000))
+mapping = mmap.mmap(file, 20000, mmap.MAP_SHARED, mmap.PROT_READ)
+os.ftruncate(file, 4096)
+mapping[10000]\" || echo ended with $?";
+    let (_, text) = Rig::new().run(script);
+    // SIGBUS.
+    assert!(text.contains("ended with 135"), "{text}");
+}
