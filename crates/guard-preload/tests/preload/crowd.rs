@@ -50,7 +50,15 @@ impl Crowd {
         }
         let report = self.rig.check();
         assert!(report.is_clean(), "round {round}: {report:?}");
-        assert_eq!(self.rig.status().open, 0, "round {round}");
+        // What the kernel has not closed yet of one that was killed may still seem to be in use for a moment.
+        let is_given_up = (0..200).any(|_| {
+            self.rig.status().open == 0 || {
+                std::thread::sleep(Duration::from_millis(20));
+                self.rig.check();
+                false
+            }
+        });
+        assert!(is_given_up, "round {round}: memory of files that are gone stays");
     }
 }
 
