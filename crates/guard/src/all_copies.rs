@@ -73,7 +73,7 @@ impl GuardedFile {
                     found.repaired.push(block);
                 }
                 Mended::Not => {
-                    found.blocks -= 1;
+                    found.blocks = found.blocks.saturating_sub(1);
                     found.rotten.push(block);
                 }
             }

@@ -87,6 +87,19 @@ fn what_was_being_written_far_in_a_file_is_taken_by_who_has_not_looked_at_it_yet
     assert!(data[..100] == [9; 100] && data[100..] == [1; BLOCK - 100]);
     assert!(!file.is_foreign(), "the change was a guard's");
     assert_eq!(another.counts.now().torn, 1);
+    // One that was about to append, and had not come to it.
+    in_child(|| {
+        let file = &rig.file;
+        std::mem::forget(file.lock_writers().expect("a lock"));
+        file.make_room(BLOCKS + 1).expect("room");
+        file.live.head().writing[0].store(BLOCKS, Ordering::Relaxed);
+        file.live.head().writing[1].store(1, Ordering::Relaxed);
+        file.live.at(BLOCKS).begin();
+    });
+    drop(file.lock_writers().expect("a lock"));
+    assert_eq!(file.live.at(BLOCKS).sequence.load(Ordering::Relaxed) & 1, 0, "quiet again");
+    file.append(&[5; BLOCK], None).expect("appended");
+    assert!(matches!(read(&file, BLOCKS), Ok(data) if data == [5; BLOCK]));
     assert!(checked(&another).is_clean());
 }
 

@@ -40,16 +40,19 @@ impl GuardedFile {
         let [first, count] = [0, 1].map(|at| head.writing[at].load(Ordering::Acquire));
         let (is_zeroing, count) = (count & ZEROING != 0, count & !ZEROING);
         let count = if is_zeroing { count } else { count.min(WRITE_BLOCKS as u64) };
-        let end = first.saturating_add(count).min(blocks_of(stat.size).max(first));
-        if first < end {
+        let meant = first.saturating_add(count);
+        let end = meant.min(blocks_of(stat.size).max(first));
+        if first < meant {
             // This process may be the first that looks at them since.
-            self.make_room(end)?;
+            self.make_room(meant)?;
         }
         let zeros = self.pair.of_zeros().light;
         for (at, block) in (first..end).enumerate() {
             let pending = if is_zeroing { zeros } else { head.pending[at].load(Ordering::Acquire) };
             self.mend_block(block, pending);
         }
+        // Those that it did not come to are behind the end, and quiet again.
+        (end..meant).for_each(|block| self.live.at(block).end());
         if stat.size < before {
             self.mend_cut(before, stat.size)?;
         }
